@@ -175,7 +175,7 @@ class BatchAnswer:
 
     @property
     def usage(self) -> tuple[int, int]:
-        """The number of tokens of the prompt and of the completion, as the server reported them; 0 if it did not."""
+        """The numbers of tokens in the prompt and in the completion, as the server reported them; 0 if it did not."""
         usage = as_object(as_object(as_object(self.result.get("response")).get("body")).get("usage"))
         # the Responses API has its own names
         prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
@@ -379,7 +379,7 @@ def answer_timeout(seconds: float) -> openai.Timeout:
 def _replicas(client: AsyncOpenAI) -> tuple[str, ...]:
     """Return all base URLs of the client's provider except the first.
 
-    The result is empty if the client's base URL is not the first one, so that no other server is used.
+    If the client's base URL is not the first one, the result is empty, and no other server is used.
     """
     session = client.promptools
     provider = session.config.providers.get(session.provider or "")

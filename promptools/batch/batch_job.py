@@ -290,7 +290,7 @@ class BatchJob:
             self._write(log)
 
     def _write(self, log: BatchLog) -> None:
-        """Write the error file, then the output, and remove the log."""
+        """Write the error file (or remove it if nothing failed), then write the output, and remove the log."""
         if self.totals.failed or self.totals.unnamed:
             write_lines(self.errors, self._problems(log))
         else:

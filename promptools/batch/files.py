@@ -49,7 +49,7 @@ def is_parquet(path: str) -> bool:
 
 
 def identity_of(path: str) -> str:
-    """Return a string that identifies a file: the resolved path of a local file, or an unchanged URL.
+    """Return a string that identifies a file: the resolved path of a local file, or the URL as it is given.
 
     The string is the same for all names of a local file.
     """
@@ -198,7 +198,7 @@ BUFFER_BYTES = 2**20
 GROUP_BYTES = 16 * 2**20
 """Number of bytes of rows after which a row group is written."""
 CONVERTED_ROWS = 256
-"""Number of rows to convert to Arrow at a time for writing. As Python objects, rows are far larger than in Arrow."""
+"""Number of rows to convert to Arrow at a time for writing, because rows are far larger as Python objects."""
 
 
 def read_input(path: str, columns: InputColumns) -> Iterator[tuple[int, bytes]]:

@@ -181,7 +181,7 @@ _ENTRY = ("vllm.entrypoints.launchers.api_server.entry", "vllm.entrypoints.opena
 _STATE = ("vllm.entrypoints.launchers.api_server.app_state", "vllm.entrypoints.openai.api_server")
 _APP = ("vllm.entrypoints.launchers.app", "vllm.entrypoints.openai.api_server")
 _ARGUMENTS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
-"""Modules that contain vLLM's functions for command-line arguments, depending on its version; the newest comes first.
+"""Modules that may contain vLLM's functions for command-line arguments, depending on vLLM's version; newest first.
 
 `_ENTRY`, `_STATE` and `_APP` list the modules of other functions in the same way.
 """

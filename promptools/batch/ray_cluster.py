@@ -120,7 +120,7 @@ def _check_address(address: str) -> None:
 
 @contextmanager
 def _errors_of(ray: Any) -> Generator[None, None, None]:
-    """Convert errors of Ray in the block to short ones: Ray's own contain the stack traces of several processes."""
+    """Replace Ray's errors, which contain the stack traces of several processes, with short ones inside the block."""
     try:
         yield
     except ray.exceptions.RayError as error:
@@ -329,7 +329,7 @@ class ServerActorSettings:
         )
 
     def resources(self, ray: Any) -> dict[str, float]:
-        """Return the number of CPUs for an actor."""
+        """Return what Ray reserves for an actor: `ACTOR_CPUS` CPUs, and no GPU."""
         del ray
         return {"num_cpus": ACTOR_CPUS}
 
@@ -380,7 +380,7 @@ class EngineActorSettings:
         return prod(self._number(name, 1) for name in PARALLEL)
 
     def resources(self, ray: Any) -> dict[str, float]:
-        """Return one CPU and, on a cluster with GPUs, the number of an engine's GPUs."""
+        """Return what Ray reserves for an actor: one CPU and, on a cluster with GPUs, the GPUs of its engine."""
         return {"num_cpus": ENGINE_CPUS, **({"num_gpus": self.gpus} if _has_gpus(ray) else {})}
 
     def default_actors(self, ray: Any) -> int:

@@ -124,7 +124,8 @@ class FixedLimit(AdaptiveLimit):
     def _halve(self) -> None:
         """Do nothing.
 
-        With an engine, the time per token always grows with the number of requests, so this is no reason to halve.
+        With an engine, the time per token always grows with the number of requests, so its growth does not mean that
+        there are too many.
         """
 
 
@@ -271,8 +272,8 @@ class _Stop:
 def _wait_seconds(backoff: Callable[[tenacity.RetryCallState], float]) -> Callable[[tenacity.RetryCallState], float]:
     """Return a wait function for tenacity.
 
-    The function returns 0 if the server asked for a wait, because the limit then pauses all requests. Otherwise it
-    returns the result of `backoff`.
+    The function returns 0 if the server asked for a wait, because `AdaptiveLimit` pauses all requests for that time.
+    In all other cases, it returns the result of `backoff`.
     """
 
     def wait(state: tenacity.RetryCallState) -> float:

@@ -404,7 +404,7 @@ def _shown_uri(uri: str) -> str:
 
 
 def _mcp_tools(stack: ExitStack, file: str | None, given: Sequence[Any]) -> list[Toolset]:
-    """Connect to the MCP servers that --mcp and the editor name, and return their tools.
+    """Connect to the MCP servers in the file of `--mcp` and to those that the editor gave; return their tools.
 
     The connections stay open until `stack` is closed with the session.
     """

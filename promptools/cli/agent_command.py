@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 SHOWN_LINES = 12
-"""Maximum number of lines that are shown of a call's result."""
+"""Maximum number of lines of a call's result that are shown."""
 SHOWN_ARGUMENTS = 400
 
 

@@ -202,7 +202,7 @@ def decide(config: Config, provider: str | None, model: str | None) -> list[Deci
 def describe_source(config: Config, asked: str | None, provider: str | None) -> str:
     """Return what decides the server's address.
 
-    `asked` is the provider in the arguments, and `provider` is the one in use.
+    `asked` is the provider that the arguments name, if any. `provider` is the provider whose server is used.
     """
     if environment_address(config, asked) is not None:
         return "the environment variable OPENAI_BASE_URL"

@@ -33,9 +33,12 @@ from promptools.wire.json_body import as_object
 
 _TURNS = 4
 MAX_SECONDS = 290.0
-"""Seconds after which the demo no longer waits for an answer to a request."""
+"""Seconds from the start of the demo until it stops waiting for answers."""
 LAST_START = 200.0
-"""Seconds after which no further conversation begins, since a small model on two cores may take a minute for each."""
+"""Seconds from the start of the demo after which no conversation begins, except for the first two.
+
+A small model on two cores may take a minute for each conversation.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Scenario:
     direct: bool = False
     """Whether the conversation runs without promptools. If so, any outcome is fine, unless `must_fail` is true."""
     must_fail: bool = False
-    """Whether the conversation without promptools is expected to fail, because the demo is to show the difference."""
+    """Whether the conversation without promptools is expected to fail, so that the demo shows a difference."""
     mode: str | None = None
     """The expected mode of the first reply; None if any mode is fine."""
     needs_retry: bool = False

@@ -93,7 +93,7 @@ def _show(base_url: str, target: Target, detection: ServerInfo) -> None:
 
 
 def _raw_mode(target: Target) -> str:
-    """Return a text that says whether and how raw mode is possible with this server, or why it is not."""
+    """Return a text that says whether raw mode is possible with this server, and how, or why not."""
     offered = next(reason for reason in target.reasons if reason.startswith("raw mode is"))
     how = next((reason for reason in target.reasons if reason.startswith("template_endpoint = ")), None)
     return f"{offered}\n{how}" if how else offered

@@ -43,7 +43,7 @@ PROVIDER: Final = "promptools"
 KEY_VARIABLE: Final = "PROMPTOOLS_LAUNCH_KEY"
 """The environment variable from which Codex reads the key."""
 ENDING: Final = (signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
-"""Signals that are passed on to the agent.
+"""Signals that `promptools launch` passes on to the agent: those that ask a process to end.
 
 An interrupt from the keyboard need not be passed on, because the agent receives it too.
 """
@@ -120,7 +120,7 @@ def _qwen(place: Place) -> Settings:
 
 
 def _other(place: Place) -> Settings:
-    """Return settings for any other program, as environment variables.
+    """Return settings for a program that is not in `AGENTS`, as environment variables.
 
     These are the variables in which the SDKs for the proxy's APIs, and many programs, look for the server's address,
     the key and the model.

@@ -221,7 +221,7 @@ def run_request(arguments: argparse.Namespace) -> int:
 def reject_arguments(arguments: argparse.Namespace, names: Sequence[str], needed: str) -> None:
     """Raise `UsageError` if any of the arguments `names` is given.
 
-    `needed` tells the user when they have an effect, such as `--mode raw`.
+    `needed`, a part of the error message, says what these arguments need to have an effect, such as `--mode raw`.
     """
     flags = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) not in (None, False)]
     if flags:

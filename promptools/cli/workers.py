@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _RESTART_SECONDS = 1.0
-"""Minimum seconds between two starts of a worker, so that one that cannot start is not restarted in a tight loop."""
+"""Minimum seconds between two starts of a worker, which prevents a tight loop if a worker cannot start."""
 _FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 _HELD_BACK = {getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)}
 _ENDING = {signal.SIGTERM, signal.SIGINT}

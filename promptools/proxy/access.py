@@ -46,9 +46,9 @@ _PORT = re.compile(r":[0-9]+$")
 class AccessControl:
     """Checks the Host field and the API key of each request, before its body is read.
 
-    Without keys, the Host field of a request over loopback must contain a loopback host or one of `hosts`. Otherwise a
-    web page could use the proxy by making its own host name resolve to this machine (DNS rebinding). With keys, which
-    such a page cannot know, host names are not checked.
+    Without keys, the Host field of a request over loopback must contain a loopback host or one of `hosts`. If other
+    hosts were accepted, a web page could use the proxy by making its own host name resolve to this machine (DNS
+    rebinding). With keys, which such a page cannot know, host names are not checked.
 
     A proxy that requires no key may still send a provider's key upstream (`has_provider_key`). In this case, requests
     over loopback from web pages of other origins are refused too. Such a page could not read the response, but the
@@ -197,7 +197,7 @@ def _key_in(name: bytes, value: bytes) -> bytes:
 
 
 def _digest(key: bytes) -> bytes:
-    """Return the SHA-256 hash of a key. All hashes have the same length, and none can reveal its key in an error."""
+    """Return the SHA-256 hash of a key. All hashes have the same length, and an error that shows one reveals no key."""
     return sha256(key).digest()
 
 

@@ -186,7 +186,7 @@ class RequestReport:
     status: int | None
     """The HTTP status of the response; None if there was none."""
     seconds: float
-    """Seconds from the start of the request to the end of the response; 0 if one of the proxy's pages was refused."""
+    """Seconds from the start of the request to the end of the response; 0 if the route is `page`."""
     refusal: str = ""
     """The code of the proxy's error if the request was refused; empty if it was forwarded."""
     request_id: str = ""

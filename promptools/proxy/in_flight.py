@@ -92,9 +92,9 @@ class RequestInFlight:
         self.refusal = ""
         """The code of the error with which the request was refused; empty if it was not refused."""
         self.passes = False
-        """Whether the request is not reported to observers as an exchange, usually because it is forwarded unread.
+        """Whether extensions get a `RequestReport` about the request, and observers get no exchange for it.
 
-        Extensions then get a `RequestReport` about it.
+        This is so for a request that is forwarded unread, for `/`, and for a list of models that the proxy makes.
         """
         self.is_unanswered = False
         """Whether the request to the server failed before the client got anything."""

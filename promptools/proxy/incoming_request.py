@@ -161,7 +161,7 @@ class RequestBody:
 
 @contextmanager
 def streaming_body(body: RequestBody) -> Generator[None]:
-    """Return a context in which the body may be streamed; after the context, the body is no longer read."""
+    """Allow the body to be streamed inside the `with` block; after the block, it is no longer read."""
     try:
         yield
     finally:

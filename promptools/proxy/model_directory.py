@@ -182,8 +182,8 @@ class ModelDirectory:
         """Ask one server (replica) of each provider; if it fails, ask all other servers of the provider.
 
         Returns the answers, keyed by provider name. A response with a 5xx counts as a failure. A replica that did not
-        respond is marked unreachable only if another replica of the same provider responded. Otherwise a busy server
-        would lose its requests to another provider.
+        respond is marked unreachable only if another replica of the same provider responded. If a silent replica
+        were always marked, a busy server would lose its requests to another provider.
         """
         answers: dict[str, ProbeResponse | None] = {routed.name: None for routed in providers}
         silent: list[tuple[RoutedProvider, Replica]] = []

@@ -63,7 +63,7 @@ class Health(Extension):
         self._asked_at = float("-inf")
 
     def routes(self, proxy: Proxy) -> Sequence[BaseRoute]:
-        """Return the routes of the two pages."""
+        """Return the routes of `/healthz` and `/readyz`."""
         from starlette.routing import Route
 
         self._proxy = proxy

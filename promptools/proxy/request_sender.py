@@ -135,7 +135,7 @@ class ExchangeRelay:
 
 
 def _with_length(head: ResponseHead, length: int) -> ResponseHead:
-    """Return the head of a response with a `Content-Length` field added, if it has none."""
+    """Return the head of a response, with a `Content-Length` field added if the head has none."""
     if any(name.lower() == "content-length" for name, _ in head.headers):
         return head
     return ResponseHead(head.status, (*head.headers, ("content-length", str(length))))
@@ -303,7 +303,7 @@ class RequestSender:
 
 
 def _without_keys(text: str, incoming: IncomingRequest) -> str:
-    """Return an error's text with credentials masked, since it may quote the server."""
+    """Return an error's text with credentials masked, since the text may quote the server's response."""
     served, router = incoming.served, incoming.router
     fields = (("authorization", served.authorization or ""), *(() if router is None else router.keys()))
     return SecretMask(secrets_in(fields, min_length=MIN_KEY_LENGTH)).text(without_credentials(text))

@@ -475,8 +475,8 @@ class RoutedProvider:
     def credentials(self, replica: Replica, client: Headers) -> Headers:
         """Return the credentials for a replica, as fields that replace the client's; an empty value removes a field.
 
-        A key is sent only to its own provider. The client's own key is sent only to the default provider, and only if
-        that provider has no key.
+        A provider's key is sent only to that provider. The client's own key is sent only to the default provider, and
+        only if that provider has no key.
         """
         if self.is_default:
             return (("authorization", replica.authorization or ""),) if self.has_key else ()

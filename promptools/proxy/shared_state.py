@@ -137,9 +137,9 @@ class RedisConnection:
 
 _CIRCUITS = "promptools:circuits"
 _MARGIN = 2.0
-"""A circuit that vanishes from Redis with at most this many seconds left has expired.
+"""Tolerance in seconds when `sync` decides why an open circuit is no longer in Redis.
 
-If it had more time left, another proxy has closed it.
+If the circuit had at most this much time left, it has expired. If it had more, another proxy has closed it.
 """
 _SYNC = """
 local time = redis.call('TIME')
@@ -362,7 +362,10 @@ redis.call('EXPIRE', KEYS[2], {LIFE_SECONDS})
 
 
 class SharedResponses:
-    """Copies stored responses between the proxy's memory (`store`) and Redis, so that any proxy can continue them."""
+    """Copies stored responses between the proxy's memory (`store`) and Redis.
+
+    Requests to any of the proxies can then refer to these responses.
+    """
 
     def __init__(self, connection: RedisConnection, store: ResponseStore, *, max_bytes: int = MAX_BYTES) -> None:
         self._connection = connection

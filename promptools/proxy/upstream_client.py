@@ -48,7 +48,7 @@ T = TypeVar("T")
 _LOOKS = 20
 """Number of waits into which `within` divides its time limit.
 
-The event loop handles what has arrived during each wait, and so before the whole time is up.
+If the event loop is blocked during one wait, it can handle what has arrived during the next one.
 """
 
 

@@ -119,7 +119,7 @@ def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bo
 
 
 def _secrets(attempt: CapturedAttempt) -> set[str]:
-    """Return the secrets in the client's request, in the attempt's request and response, and in the exchange's list."""
+    """Return the secrets in the client's request, in the attempt's request and response, and in `exchange.secrets`."""
     requests = (attempt.exchange.request, attempt.sent.request)
     found = {secret for request in requests for secret in secrets_in(request.headers, request.url)}
     opened = secrets_in(attempt.opened.headers) if attempt.opened is not None else set[str]()

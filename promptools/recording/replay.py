@@ -54,7 +54,7 @@ def read_row(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 def read_reply(
     request: ToolRequest, prepared: PreparedRequest, row: Mapping[str, Any], reply: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the result of reading one reply: the kind of the verdict, and all non-empty parts of the reply."""
+    """Return the result of reading one reply: its verdict, such as `answered`, and all non-empty parts of the reply."""
     return describe_reply(*parse_reply(request, prepared, row, reply))
 
 
