@@ -43,8 +43,9 @@ _HARMONY_TURN_ENDS = ("<|return|>", "<|call|>")
 _HARMONY_END = "<|end|>"
 """A token that a scripted model has only if its script is in Harmony, the format of gpt-oss.
 
-If a grammar forces the end of a reply, llama.cpp allows this token. But in a vocabulary with `<|call|>`, llama.cpp does
-not stop at this token, so the model would go on generating.
+Other scripted models must not have it. If a grammar forces the end of a reply, llama.cpp allows this token, but does
+not stop at it if the vocabulary contains `<|call|>`, as that of every scripted model does. The model would therefore go
+on generating.
 """
 
 
@@ -66,8 +67,9 @@ def make_vocabulary(script: Sequence[TokenizedReply], special: SpecialTokens = _
 
     Four kinds of text are user-defined tokens: cues and settings, which are the phrases in a prompt that select a
     reply; markers; and words. The server's tokenizer finds user-defined tokens anywhere in a prompt, the longest first.
-    All other text in a prompt is split into tokens of one byte. The longer tokens, called pieces, occur only in
-    replies: the model generates them, but the tokenizer never finds them in a prompt.
+    Apart from control tokens and pairs of spaces, all other text in a prompt is split into tokens of one byte. The
+    longer tokens, called pieces, occur only in replies: the model generates them, but the tokenizer never finds them in
+    a prompt.
     """
     texts: list[str] = []
     kinds: list[TokenKind] = []
@@ -413,8 +415,8 @@ _FORMAT = 12  # increment when the weights of the same script change
 
 _QUANTIZED = ("blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight", "output.weight")
 """The tensors that are quantized to eight bits. They cause most of the work for every token. Low precision does no harm
-here, because the inputs of the gates are far from the threshold. Attention keeps full precision, because it
-distinguishes phrases by small angles."""
+here, because the inputs of the feed-forward gates are far from 0, the threshold at which a gate opens. Attention keeps
+full precision, because it distinguishes phrases by small angles."""
 
 
 def write_model(

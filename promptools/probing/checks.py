@@ -271,8 +271,8 @@ def _judge_forced(check: str, answer: Answer, subject: Subject, allowed: set[str
 def _failed(check: str, answer: Answer, subject: Subject, value: str) -> Finding:
     """Return the finding for a failed request with the value `value` of `tool_choice`.
 
-    The finding's facts say that the server does not honor the value, unless requests with tools fail even without
-    `tool_choice`, or this was not tested.
+    The finding's facts say that the server does not honor the value. It has no facts if requests with tools fail even
+    without `tool_choice`, or if the check of native tools, which tests this, did not run.
     """
     about_value = subject.verdict("native tools") not in {None, "errors"}
     return failure(check, answer, _without(subject, value) if about_value else None)
@@ -295,11 +295,11 @@ _VARIANTS: tuple[tuple[FailureKind, dict[str, Any], str], ...] = (
     ("ids", {"tool_ids": "alnum9"}, "with an id of nine letters and digits"),
     ("history", {"history_arguments": "object"}, "with the arguments as an object"),
 )
-"""Other forms of an earlier call of the model in a request. They are tried if the server refuses the usual form: `null`
-as the content, any id, and the arguments as a JSON string.
+"""Other forms in which a request can contain the model's earlier call, tried if the server refuses the usual form.
 
-Each has three values: the kind of error that suggests the form, the facts for the profile if the server accepts the
-form, and a description.
+The usual form has `null` as the content, any id, and the arguments as a JSON string. For each other form, there are
+three values: the kind of error that suggests the form, the facts for the profile if the server accepts the form, and a
+description.
 """
 _LONG = 1_200_000
 """Number of characters of a prompt that should be longer than any context."""

@@ -87,7 +87,7 @@ class Answer:
 
     @property
     def busy(self) -> bool:
-        """Whether the status says that the server is busy; the failure then says nothing about the request."""
+        """Whether the status is that of a busy or unreachable server, which says nothing about the request."""
         return self.status in BUSY
 
     @property

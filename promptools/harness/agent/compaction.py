@@ -82,7 +82,7 @@ class Compaction:
 
 
 def size(messages: Sequence[Message]) -> int:
-    """Return the size of messages in characters, because counting tokens would need a tokenizer."""
+    """Return the size of messages in characters; a size in tokens would need a tokenizer."""
     return sum(len(_flat(message)) for message in messages)
 
 
@@ -209,9 +209,12 @@ STEPS: tuple[tuple[CompactionStage, int], ...] = (
     ("latest results", LAST),
     ("summary", LAST),
 )
-"""The stages in order, each with a number. In the stage `results`, long results are shortened to `result_characters`
-divided by this number. A stage with the number `LAST` is applied only if the conversation still does not fit after the
-stages before it."""
+"""The stages in order, each with a number.
+
+In the stage `results`, long results are shortened to `result_characters` divided by this number. A stage with the
+number `LAST` is applied only if the conversation still does not fit after the stages before it. In all other cases the
+number has no effect.
+"""
 
 
 class Compactor:
@@ -340,7 +343,7 @@ class ContextCapture:
         self.size: int | None = None
         """The size of the context in tokens, from the config or as detected; None if it is unknown."""
         self.prompt_tokens: int | None = None
-        """Number of tokens in the last prompt; None if unknown. A reply's `usage` cannot be used instead, because it
+        """Number of tokens in the last prompt; None if unknown. A reply's `usage` may state a higher number, because it
         adds up the prompts of all attempts."""
         self._bytes = 0
 

@@ -128,7 +128,7 @@ class LimitsExceeded(TerminatingError):
 
 
 class IterationLimitError(LimitsExceeded, ModelError):
-    """The model still called tools after the last reply that was allowed. The calls of that reply were not run."""
+    """The last reply that was allowed still calls tools. These calls were not run."""
 
     def __init__(self, message: str, *, transcript: Transcript | None = None) -> None:
         super().__init__(message, limit="steps", transcript=transcript)

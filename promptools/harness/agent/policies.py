@@ -351,8 +351,8 @@ KINDS: Mapping[str, type[NonTerminatingError]] = MappingProxyType(
         "malformed": ToolCallArgParsingError,
     }
 )
-"""Maps the code of each error that is the model's fault to the exception for the error. After such an error, another
-reply may succeed. Errors with other codes are the server's fault."""
+"""The exception for each error that is the model's fault, by the error's code. After such an error, another reply may
+succeed. Errors with other codes are the server's fault."""
 
 
 def as_harness_error(error: Exception) -> NonTerminatingError | None:

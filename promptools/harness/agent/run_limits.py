@@ -27,8 +27,9 @@ MAX_PERIOD = 3
 class Repetition:
     """Counts how many times a pattern of one, two or three keys is repeated at the end of a series of keys.
 
-    After `a b c c c` the count is 3, and after `a b a b` it is 2. Adding a key takes constant time: for each pattern
-    length p, the class counts how many keys in a row equal the key p places earlier.
+    A key stands for a call with its arguments. After `a b c c c` the count is 3, and after `a b a b` it is 2. Adding a
+    key takes constant time: for each pattern length p, the class counts how many keys in a row equal the key p places
+    earlier.
     """
 
     def __init__(self) -> None:

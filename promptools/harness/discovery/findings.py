@@ -114,7 +114,7 @@ class Lift:
     defined: Interval
     difference: Interval
     ratio: Interval | None
-    """`defined` divided by `baseline`; None if either is 0, that is, if the tool was never called there."""
+    """`defined` divided by `baseline`; None if the tool was never called in one of the two cases."""
 
 
 @dataclass(frozen=True, slots=True)

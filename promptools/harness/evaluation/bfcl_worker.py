@@ -33,8 +33,8 @@ valid as part of a Python identifier."""
 FAILED = "Error during inference:"
 """The beginning of a result for a question whose request failed."""
 OVERFLOW = "context_length_exceeded"
-"""The error code for a conversation that does not fit into the model's context. Unlike other failures, such a result is
-kept when a run is resumed."""
+"""The error code for a conversation that does not fit into the model's context. Unlike the results of other
+failures, a result with this code is kept when a run is resumed."""
 
 
 def main() -> None:

@@ -296,7 +296,7 @@ PREFIX = "promptools-eval-"
 
 @dataclass(frozen=True, slots=True)
 class McpRun(FinishedRun):
-    """A finished run of an agent. `failed_checks` maps the label of each check that failed to the reason."""
+    """A finished run of an agent. `failed_checks` maps each failed check's label to the reason why it failed."""
 
     failed_checks: dict[str, str] = field(default_factory=dict[str, str])
 

@@ -1,6 +1,7 @@
-"""A log from which a run can be resumed. Each line is JSON, and the first line has the settings of the run.
+"""A log from which a run can be resumed. Each line is JSON.
 
-Every other line is a row. A line that was cut off when the process ended is skipped.
+The first line has the settings of the run, and each line after it is a row. A line that was cut off when the process
+ended is skipped.
 """
 
 from __future__ import annotations

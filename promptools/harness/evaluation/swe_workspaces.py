@@ -40,7 +40,7 @@ _GENERATED = "__pycache__/\n*.pyc\n*.pyo\n.pytest_cache/\n"
 
 
 class GitError(PromptoolsError):
-    """A command of git failed."""
+    """A git command failed."""
 
 
 def find_clone(folder: Path, repo: str) -> Path:

@@ -113,7 +113,7 @@ class RunLog(ResumableLog):
         self.write(asdict(attempt))
 
     def is_done(self, task: str, repeat: int) -> bool:
-        """Return whether the attempt `repeat` at a task was made and did not fail."""
+        """Return whether attempt number `repeat` at a task, counted from 0, was made and ended without an error."""
         attempt = self.attempts.get((task, repeat))
         return attempt is not None and not attempt.error
 
@@ -145,7 +145,7 @@ class Solution:
     usage: Mapping[str, object] | None = None
     """Number of tokens that the work took, by kind, such as `prompt_tokens`."""
     failed_checks: dict[str, str] = field(default_factory=dict[str, str])
-    """Maps the label of each check that failed to the reason. Only some solvers run checks."""
+    """Maps the label of each failed check to the reason why it failed. Only some solvers run checks."""
 
 
 Solver: TypeAlias = "Callable[[TaskT, int], Solution]"

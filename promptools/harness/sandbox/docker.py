@@ -295,7 +295,7 @@ class DockerSandbox:
     def _exec(
         self, command: Sequence[str], *, cwd: str | None, env: Mapping[str, str] | None, interactive: bool
     ) -> list[str]:
-        """Return the command line of docker that runs `command` in the container."""
+        """Return the `docker exec` command line that runs `command` in the container."""
         folder = str(PurePosixPath(self.workspace) / (cwd or ""))
         variables = {"HOME": "/tmp", **QUIET, **(env or {})}  # noqa: S108  in the container
         settings = [part for name, value in variables.items() for part in ("-e", f"{name}={value}")]

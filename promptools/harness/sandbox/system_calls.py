@@ -46,9 +46,9 @@ class Architecture:
     The filter makes these system calls fail, whatever their arguments.
     """
     modes: dict[int, int]
-    """Maps the number of each call that sets the mode of a file to the position of the mode among the arguments."""
+    """For each call that sets a file's mode, by the call's number: the position of the mode among the arguments."""
     opens: dict[int, int]
-    """Maps the number of each call that may create a file to the position of the flags among the arguments. The
+    """For each call that may create a file, by the call's number: the position of the flags among the arguments. The
     argument after the flags is the mode."""
     sockets: tuple[int, ...]
     """The numbers of socket and socketpair."""
@@ -89,7 +89,7 @@ _LOAD = 0x20
 _JUMP_IF_EQUAL = 0x15
 _JUMP_IF_AT_LEAST = 0x35
 _JUMP_IF_ANY = 0x45
-"""The code of an instruction that jumps if the value has any bit of the operand."""
+"""The code of an instruction that jumps if any bit that is set in the operand is also set in the loaded value."""
 _RETURN = 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 _ARGUMENT_BYTES = 8

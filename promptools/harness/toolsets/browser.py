@@ -275,7 +275,7 @@ def _read(url: str, text: str, kind: str) -> _Page:
 
 
 def _plain(text: str) -> str:
-    """Return a text on one line, without the brackets that mark links."""
+    """Return a text on one line; the brackets 【】, which mark links, are replaced with similar ones."""
     return " ".join(text.split()).translate(str.maketrans("【】", "〖〗"))
 
 

@@ -97,7 +97,10 @@ class PatchedFolder:
         return self._after[path]
 
     def before(self, path: PurePosixPath) -> FileState | None:
-        """Return the content of a file on disk when it was read; None if it was not read, or did not exist."""
+        """Return the content that a file on disk had when it was first read.
+
+        Return None if the file was not read, or did not exist.
+        """
         return self._before.get(path)
 
     def change(self, path: PurePosixPath, state: FileState | None) -> None:

@@ -73,7 +73,8 @@ class Hunk:
     headers: list[str] = field(default_factory=list[str])
     """The texts after `@@`, from the outer to the inner header. They are lines of the file above the hunk."""
     line_hint: int | None = None
-    """The line of the file, counted from 0, in a header like that of a unified diff (`@@ -12,3 +12,4 @@`), if any."""
+    """The file's line, counted from 0, at which the hunk begins according to its header; None if the header does not
+    say so. A header may state line numbers as in a unified diff: `@@ -12,3 +12,4 @@` gives 11."""
     lines: list[HunkLine] = field(default_factory=list[HunkLine])
     at_end: bool = False
     """Whether `*** End of File` follows, so that the hunk is at the end of the file."""

@@ -61,7 +61,7 @@ def judge_calls(answer: Answer, wanted: Sequence[WantedCall]) -> str:
 
 
 def judge_call_of(answer: Answer, choices: Sequence[WantedCall]) -> str:
-    """Return what is wrong with an answer that must contain one or more calls, each of which must be in `choices`."""
+    """Return what is wrong with an answer that must contain one or more calls, each like one of `choices`."""
     if answer.failed:
         return answer.describe_error()
     if not answer.calls:

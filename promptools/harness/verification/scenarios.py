@@ -411,7 +411,10 @@ def _conversation(topics: Sequence[tuple[str, str, str]]) -> Callable[[], Steps]
 
 
 _PARAGRAPHS = 90
-"""Number of lines in the long context: about 3,000 tokens, which fit into the context of most servers."""
+"""Number of log entries in a prompt of the scenario `long context`, one on each line.
+
+They have about 3,000 tokens in total, which fit into the context of most servers.
+"""
 
 
 def _long_context() -> Iterator[Case]:
