@@ -120,7 +120,7 @@ def _check_address(address: str) -> None:
 
 @contextmanager
 def _errors_of(ray: Any) -> Generator[None, None, None]:
-    """Replace Ray's errors, which contain the stack traces of several processes, with short ones inside the block."""
+    """Inside the block, replace Ray's errors, which contain the stack traces of several processes, with short ones."""
     try:
         yield
     except ray.exceptions.RayError as error:

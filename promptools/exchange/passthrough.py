@@ -131,7 +131,7 @@ RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "
 """Kinds of failures that are retried because the reply was at fault, and not the request.
 
 `overflow` (the prompt is too long) is included although the request is at fault. Each server reports an overflow
-differently, so the retry loop either enlarges the context or reports the overflow in one form for all servers.
+differently, so the retry loop either makes room in the context or reports the overflow in one form for all servers.
 """
 MAX_HELD = 1 << 20
 """Maximum number of bytes of a reply to hold while the reply has no content; a longer reply is forwarded."""

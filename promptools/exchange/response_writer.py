@@ -145,7 +145,7 @@ class SseWriter:
         return self._encode([*previous_last, *sent])
 
     def end(self, summary: Summary) -> bytes:
-        """Return the last chunk, the usage if it was requested, the summary's note as a comment, and `[DONE]`."""
+        """Return the last chunk, a chunk with the usage if requested, the summary's note as a comment, and `[DONE]`."""
         last = [self._last_chunk()] if self._held_chunk else []
         if self._request.include_usage and summary.usage is not None:
             last.append(chat_encoder.encode_usage_chunk(self._envelope or Envelope(), summary.usage))

@@ -91,7 +91,7 @@ class ResponsesStreamWriter(SseWriter):
         return self._encode([*ended, {"type": "error", **error, "param": None, **named}, last])
 
     def _encode(self, bodies: Iterable[Mapping[str, Any]]) -> bytes:
-        """Encode events with sequence numbers; before the first of all, insert the events that begin a response."""
+        """Encode events with sequence numbers; before the very first one, insert the events that begin a response."""
         events = list(bodies)
         if events and not self._sequence_number:
             begun = self._frame.encode("in_progress", [])

@@ -36,8 +36,8 @@ HEADER_NAMES = frozenset(("code", "json", "assistant", "analysis", "commentary",
 _MARKUP = lazy_pattern(r"[<>{}]")
 """Matches characters that no real tool name contains.
 
-A name from the server contains them if the server misread it: vLLM 0.28 treats everything after `to=` as the name, even
-the arguments.
+A name from the server can contain them if the server misread it: vLLM 0.28 treats everything after `to=` as the name,
+even the arguments.
 """
 FORBIDDEN_PREFIXES = ("tool_choice is none: ", "no tool was offered: ")
 """The prefixes of trace notes about calls that the request forbids."""

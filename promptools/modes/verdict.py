@@ -499,7 +499,7 @@ def _missing_tokens(request: ToolRequest, reply: Reply, raw: str, usage: Mapping
 def _empty_reply(
     request: ToolRequest, reply: Reply, raw: str, usage: Mapping[str, Any] | None, *, harmony: bool
 ) -> Verdict:
-    """Return the verdict on a reply without content and calls.
+    """Return the verdict on a reply without content or calls.
 
     Either its calls were forbidden, or the server lost its content, or the reply is really empty.
     """

@@ -92,7 +92,7 @@ class RequestInFlight:
         self.refusal = ""
         """The code of the error with which the request was refused; empty if it was not refused."""
         self.passes = False
-        """Whether extensions get a `RequestReport` about the request, and observers get no exchange for it.
+        """Whether extensions get a `RequestReport` even if the request is not refused; observers then get no exchange.
 
         This is so for a request that is forwarded unread, for `/`, and for a list of models that the proxy makes.
         """

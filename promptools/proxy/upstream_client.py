@@ -48,7 +48,7 @@ T = TypeVar("T")
 _LOOKS = 20
 """Number of waits into which `within` divides its time limit.
 
-If the event loop is blocked during one wait, it can handle what has arrived during the next one.
+If the event loop is blocked during one wait, what arrived in that time can be handled during the next wait.
 """
 
 

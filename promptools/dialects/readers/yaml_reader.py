@@ -41,7 +41,8 @@ MAX_DEPTH = 8
 def read_mapping(text: str, keys: Collection[str]) -> dict[str, Any] | None:
     """Read lines of `key: value` as arguments; return None for any other text. O(n).
 
-    A scalar directly after a key stays a string. `keys`: the parameters of the tool.
+    Scalars stay strings, except values in inner mappings: their types follow from their spelling, as in JSON. `keys`:
+    the parameters of the tool.
     """
     lines = [line.rstrip("\r") for line in text.strip("\r\n").split("\n")]
     filled = [line for line in lines if line.strip()]

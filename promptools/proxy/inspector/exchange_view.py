@@ -448,7 +448,7 @@ def _view_raw_reply(send: KeptSend, client_api: str, mask: SecretMask) -> dict[s
 
 
 def _reply_api(purpose: Purpose, api: Api, client_api: str) -> Api:
-    """Return the API as which to decode a response: Ollama's if an Ollama request was forwarded, else `api`."""
+    """Return the API in whose format a response is: Ollama's if an Ollama request was forwarded, else `api`."""
     return "ollama" if purpose == "forward" and client_api == "ollama" else api
 
 
