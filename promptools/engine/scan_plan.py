@@ -462,7 +462,7 @@ _CONTROL = Marker("control", ("<|", "<｜"), CONTROL_TOKEN)
 def _active_heads(dialects: list[Dialect], tiers: str, expected: str | None) -> dict[str, tuple[Dialect, Head]]:
     """Return the heads to search for, as a dict.
 
-    The key is the head's regex group in the scanners, the value is the dialect and the head.
+    The key is the head's regex group in the scanners; the value is the dialect and the head.
     """
     alone = len(dialects) == 1
     return {

@@ -140,7 +140,10 @@ class OpenCandidate:
     quote_stem: str | None = None
     """The candidate's beginning, which is compared with the conversation; None if no quotation is possible."""
     stem_end: int = 0
-    """Length of the part of `quote_stem` that is compared: up to the first character that may end the call."""
+    """Length of the part of `quote_stem` that is compared: up to the first character that may end the call.
+
+    If no such character has arrived, this is the whole text so far, up to about `MAX_STEM` characters.
+    """
     compared_size: int = 0
     """The length of `quote_stem` when it was last searched for in the conversation."""
 

@@ -19,13 +19,13 @@ from promptools.patterns import lazy_pattern
 FUNCTIONS = "functions"
 """The namespace of tools whose names have no namespace."""
 INVALID_NAME = "__invalid_tool__"
-"""Replaces a past tool name that contains only control tokens; vLLM uses the same replacement."""
+"""Replaces a tool's name in the history if it consists only of control tokens; vLLM uses the same replacement."""
 
 _NO_NAMESPACES = frozenset((FUNCTIONS, "all", *ROLES, *CHANNELS, *CONTENT_TYPES))
 """Words that have another meaning in a header, so none of them alone is the recipient of a tool.
 
-A tool that takes free text is its own namespace, with its name as the recipient (`python`). If its name is one of these
-words, the tool is in the namespace `functions` instead.
+A tool that takes free text, and has no `.` in its name, is its own namespace, with its name as the recipient
+(`python`). If its name is one of these words, the tool is in the namespace `functions` instead.
 """
 _ODD = lazy_pattern(r"[^A-Za-z0-9_$]+")
 _TOKEN = lazy_pattern(r"<\|[^|]*\|>")

@@ -182,8 +182,9 @@ def matches(pattern: str, text: str) -> bool:
 def check_patterns(graph: SchemaGraph, tool: str, *, strict: bool = False) -> None:
     """Remove patterns that do not compile; raise UsageError instead if `strict`.
 
-    A schema with both `patternProperties` and `unevaluatedProperties` loses the latter, or is an error if `strict`:
-    with both, jsonschema would search with Python's `re`, which has no time limit.
+    If both `patternProperties` and `unevaluatedProperties` occur anywhere in the graph, each `unevaluatedProperties` is
+    removed, or UsageError is raised if `strict`: jsonschema would search for these patterns with Python's `re`, which
+    has no time limit.
     """
     keywords = frozenset[str]().union(*graph.nodes)
     if {"unevaluatedProperties", "patternProperties"} <= keywords:  # with both, jsonschema uses Python's re
