@@ -434,7 +434,7 @@ def _print_not_offered(names: Sequence[str]) -> None:
 
 
 def _follow(agent: Agent, arguments: argparse.Namespace, view: AgentView) -> tuple[Transcript, TerminatingError | None]:
-    """Run the agent and show its events; return the transcript, and the error that ended the run or None.
+    """Run the agent and show its events; return the transcript, and the error that ended the run, if any.
 
     In an interactive session, each further message of the user starts another run that continues the conversation. The
     transcript and the error are those of the last run.

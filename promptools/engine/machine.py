@@ -177,8 +177,8 @@ def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
 def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -> StandaloneResult:
     """Parse a held text as a separate reply, and return what it contains. O(n).
 
-    Calls in reasoning that is closed do not count. If the text contains a call in reasoning that is never closed, a new
-    level with its own output begins at that call. So all levels together take one pass, and no text is parsed twice.
+    Calls in closed reasoning do not count. If the text contains a call in unclosed reasoning, a new level with its own
+    output begins at that call. So all levels together take one pass, and no text is parsed twice.
     """
     options = state.options._replace(rescue=False)
     alone = ParserState(options, state.plan, state.out.silent(), parse_standalone)

@@ -221,7 +221,10 @@ def in_run(state: ParserState, text: str, at: int, _final: bool) -> Progress:
 
 
 def inline_code(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Write inline code up to a run of as many backticks as opened it, or up to the end of the line."""
+    """Write inline code up to the closing run, or up to the end of the line.
+
+    The closing run has as many backticks as the opening run.
+    """
     begin, length = at, state.code.run_length
     while True:
         newline = text.find("\n", at)
@@ -246,7 +249,7 @@ def inline_code(state: ParserState, text: str, at: int, final: bool) -> Progress
 
 
 def fenced_code(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Write fenced code up to a run of at least as many backticks or tildes as opened it."""
+    """Write fenced code up to the closing run, which has at least as many backticks or tildes as the opening run."""
     begin = at
     while True:
         run = state.code.run_pattern.search(text, at)

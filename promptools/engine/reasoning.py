@@ -241,7 +241,7 @@ def _closer_after(state: ParserState, text: str, at: int) -> int:
 
 
 def _resolve_unclosed(state: ParserState, text: str, at: int) -> Progress:
-    """Handle a call in reasoning that is never closed.
+    """Handle a call in unclosed reasoning.
 
     If the text is a held text that is being parsed separately, begin a new level (a piece with its own output) at the
     call. In any other text, follow the verdict of an earlier parse on whether the model meant to make the call. If
@@ -263,7 +263,7 @@ def _resolve_unclosed(state: ParserState, text: str, at: int) -> Progress:
 
 
 def _end_thought(state: ParserState, text: str) -> None:
-    """Write the rest of reasoning that is never closed, without the tokens that end the turn."""
+    """Write the rest of unclosed reasoning, without the tokens that end the turn."""
     at = state.plan.markers.end_of_turn(text)
     state.out.add_text(text[:at])
     while (token := state.plan.literal_scanner.search(text, at)) is not None:

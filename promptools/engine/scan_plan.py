@@ -240,7 +240,10 @@ class LineHeads:
         self._places = {group: place for place, group in enumerate(self._heads)}
 
     def match(self, text: str, at: int, *, in_code: bool = False) -> Iterator[tuple[str, int]]:
-        """Yield the scanner's regex group and the end of each head at `text[at]`, the first word of a line."""
+        """Yield the scanner's regex group and the end of each head that matches at `text[at]`.
+
+        The first word of a line begins there.
+        """
         match = (self._first_in_code if in_code else self._first).match(text, at)
         if match is None:
             return

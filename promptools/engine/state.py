@@ -159,9 +159,9 @@ class StandaloneResult(NamedTuple):
     dialects: frozenset[str]
     """The dialects of the calls."""
     verdicts: dict[int, bool]
-    """Maps the length of a suffix of the text to whether the suffix consists of calls and nothing else.
+    """Maps the length of each examined suffix of the text to whether the suffix consists of calls and nothing else.
 
-    One suffix is the whole text. Each call in reasoning that is never closed begins another suffix.
+    One suffix is the whole text. Each call in unclosed reasoning begins another suffix, which ends with the text.
     """
 
 
@@ -170,7 +170,7 @@ class Levels:
     """Holds the levels of a text that is parsed as a separate reply.
 
     A level is a piece of the text that has its own output. The first level begins where the text begins. Each
-    call in reasoning that is never closed begins another level; see `machine.parse_standalone`.
+    call in unclosed reasoning begins another level; see `machine.parse_standalone`.
     """
 
     size: int
@@ -326,7 +326,10 @@ class ParserState:
         return bare
 
     def line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:
-        """Yield the scanner's regex group and the end of each head at `text[at]`, the first word of a line."""
+        """Yield the scanner's regex group and the end of each head that matches at `text[at]`.
+
+        The first word of a line begins there.
+        """
         if self.tool_scanners.first_words.begins(text, at):
             yield from self.plan.line_heads.match(text, at)
 

@@ -415,7 +415,7 @@ def _learn_table(render: TemplateRenderer, name: str) -> str:
 
 
 def _read_table(name: str, text: str) -> Finding | None:
-    """Return the finding that the text stored for a template describes; None if the text cannot be read."""
+    """Read the text that is stored for a template; return the finding it describes, or None if it cannot be read."""
     if text.startswith(NOTHING_LEARNED):
         return Finding(
             None, f"nothing was learned from the model's chat template: {text[len(NOTHING_LEARNED) :].strip()}"

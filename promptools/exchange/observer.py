@@ -166,7 +166,10 @@ class Observation:
         observer.began(exchange)
 
     def sent(self, purpose: Purpose, mode: str, request: Request, at: float, **facts: Any) -> None:
-        """Report a request to the server; `facts` are the fields of `SentRequest` about an attempt."""
+        """Report to the observer that a request is about to be sent to the server.
+
+        `facts` are the fields of `SentRequest` that only an attempt has: `prepared`, `tool_request`, and so on.
+        """
         self._sent_count += 1
         self._observer.sent(self._exchange, SentRequest(self._sent_count, purpose, mode, request, at, **facts))
 

@@ -390,7 +390,10 @@ def _forward_error(
 def _forward_body(
     state: ExchangeState, opened: Opened, head: ResponseHead, monitor: PassthroughMonitor
 ) -> Steps[Failure | TakenReply | None]:
-    """Forward the body of a response; return a failure, or the reply if an attempt is to take it over."""
+    """Forward the body of a response; return None when all of it has been forwarded.
+
+    Return a `Failure` if the response failed, or a `TakenReply` if an attempt is to take over the reply.
+    """
     while True:
         chunk = yield from state.read()
         if isinstance(chunk, Failed):

@@ -211,7 +211,7 @@ class JsonWriter:
         return None
 
     def has_open_call(self, index: int) -> bool:  # noqa: ARG002 one signature for all writers
-        """Return False, because calls are never sent partly."""
+        """Return False, because a call is never sent in parts."""
         return False
 
     def discard_attempt(self, index: int, corrections: tuple[str, ...]) -> None:  # noqa: ARG002 one signature for all writers

@@ -341,9 +341,10 @@ class StringDoubt:
 
 
 def is_rest_of_reply(items: Iterable[Item]) -> bool:
-    """Return whether only whole messages follow the first item, which is the end of a call. O(n).
+    """Return whether `items`, which begin with the end of a call, can be the rest of a reply. O(n).
 
-    The arguments of each further call must be strict JSON.
+    After the end of the call, only whole messages may follow. If a message is itself a call, its arguments must be a
+    strict JSON object.
     """
     header: Header | None = None
     content: list[str] = []

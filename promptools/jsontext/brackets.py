@@ -37,7 +37,10 @@ _SMART = {"“": lazy_pattern("[“”]"), "‘": lazy_pattern("[‘’]")}
 _OPENERS = {"'": "'", "‘": "‘", "’": "‘", "“": "“", "”": "“"}
 _IN_TRIPLE = {quote: lazy_pattern(rf"[^\\{quote}]*+(?:\\.[^\\{quote}]*+)*+", re.DOTALL) for quote in "\"'"}
 _BEFORE_VALUE = "{[,:"
-"""The characters after which a key or a value may start; anywhere else a single quote is an apostrophe."""
+"""The characters after which a key or a value may start.
+
+Only there does a single quote open a string; elsewhere it is an apostrophe.
+"""
 
 
 @cache

@@ -26,10 +26,10 @@ _STEP = lazy_pattern(rf"{_SPACE}(?:\}}|(,?+){_SPACE}{_KEY}{_SPACE}:{_SPACE})")
 MAX_HOOKED_LENGTH = 2048
 """Number of characters up to which reading with hooks costs less than reading without hooks and searching the text."""
 FEW_KEYS = 16
-"""How many keys the beginning of a long text must contain for the text to be read without hooks.
+"""A long text whose beginning contains fewer keys than this is read with hooks.
 
 A text is long if it has more than `MAX_HOOKED_LENGTH` characters; the first `MAX_HOOKED_LENGTH` are its beginning.
-Fewer keys are a sign of long strings, not of many objects.
+Few keys are a sign of long strings rather than many objects, so that hooks cost little.
 """
 _TO_STRUCTURE = bytes.maketrans(b"123456789E", b"000000000e")
 

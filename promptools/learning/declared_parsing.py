@@ -316,9 +316,10 @@ def _end_of_group(pieces: list[str], start: int) -> int:
 
 
 def _text_of(pieces: list[str]) -> str:
-    """Return the text matched by one group or one character of a regular expression, given as its `pieces`.
+    """Return the one text that a part of a regular expression matches.
 
-    For a group that captures, return its placeholder, such as `{name}` or `{}`.
+    `pieces` are the tokens of that part, which is a whole group or a single character. For a capturing group, return
+    its placeholder, such as `{name}` or `{}`.
     """
     first = pieces[0]
     if first.startswith("(?P<"):

@@ -42,7 +42,11 @@ def _end_tokens(renderings: Renderings, frame: Frame) -> Table:
 
 
 def _results(renderings: Renderings, variant: Variant) -> Table:
-    """Return the table keys for the marker before results and, if they have a closing marker, for their template."""
+    """Return the table keys for tool results; empty if no usable marker comes before a result.
+
+    `result_openers` has the beginning of that marker. If a closing marker follows a result, `result` has the template
+    of a result, and `stop` has the same beginning as `result_openers`.
+    """
     rendering = renderings.render([message_of([ONE], variant), result_of(ONE, RESULT)], prompt=True)
     plain = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
     if rendering is None or plain is None or RESULT not in rendering:

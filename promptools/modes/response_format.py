@@ -480,10 +480,11 @@ def check_answer(request: ToolRequest, text: str, *, convert: bool = True) -> He
 def calls_in_answer(
     request: ToolRequest, text: str, parser: StreamParser, finish_reason: str | None
 ) -> tuple[list[Event], str]:
-    """Return the calls, valid and malformed, in an answer that does not match its format, and the text without them.
+    """Return the calls in an answer, valid and malformed, and the text without them.
 
     `parser` reads the answer as if no JSON had been requested, except that a call must name its tool. If the answer
-    matches a format that allows any JSON object, its calls are returned only if all of them are valid without fixes.
+    matches the requested schema, no calls are returned. If it matches a format that allows any JSON object, its calls
+    are returned only if all of them are valid without fixes.
     """
     fits = isinstance(check_answer(request, text), Healed)
     if fits and request.answer_schema is not None:

@@ -569,9 +569,10 @@ def begins_block_quote(line: str) -> bool:
 
 
 def line_start(before: str, text: str) -> str:
-    """Return the beginning of the last line of `text`.
+    """Return up to `LINE_START` characters from the beginning of the last line of `text`.
 
-    `before` is the beginning of the line that `text` continues.
+    `before` is the beginning of the line that `text` continues. If `text` has no line break, that line is the last one,
+    so the result begins with `before`.
     """
     at = text.rfind("\n") + 1
     if at:

@@ -262,8 +262,9 @@ def _pattern(symbol_lists: Iterable[Sequence[str]], firsts: Collection[str], bef
 def _fence_pattern(labels: Iterable[str], backslash: str) -> str:
     """Build the pattern of a fence with one of `labels`.
 
-    The pattern matches the fence up to its last two characters, then `backslash`. Tildes open a fence, but do not close
-    a fence that backticks opened.
+    The pattern matches the fence up to its last two characters, then `backslash`; those two characters and the label
+    must follow. An empty label, which is that of a closing fence, is matched only after backticks: tildes open a fence,
+    but do not close a fence that backticks opened.
     """
     rests = sorted(label.removeprefix(FENCE) for label in labels)
     branches: list[str] = []

@@ -327,7 +327,7 @@ class LineGate(Protocol):
         ...
 
     def ends_unfinished(self, text: str, line: int) -> bool:
-        """Return whether the last line may turn out to begin with a marker once more text has come.
+        """Return whether the last line may turn out to begin with a marker when further text arrives.
 
         The last line begins after the line break at `text[line]`.
         """
@@ -348,7 +348,11 @@ class LineStartMarkers:
     A line that is indented further does not begin a call.
     """
     _GATE_LENGTH = 256
-    """Maximum number of characters after `stop` that a search reads, so that few characters are read more than once."""
+    """Maximum number of characters after its argument `stop` that `search` passes to the gate.
+
+    A later search reads these characters again, so the number is small. The last line break of the text is looked for
+    in at most as many characters.
+    """
 
     def __init__(self, gate: LineGate, heads: Mapping[str, str]) -> None:
         self._gate = gate

@@ -174,7 +174,7 @@ class OtherNames:
         return self.by_name.get(name) or (self._folded.get(fold_name(name)) if self._folded else None)
 
     def reject_ambiguous(self) -> None:
-        """Raise UsageError if two tools have the same other name."""
+        """Raise UsageError if several tools share one of their other names."""
         for other, names in self._ambiguous.items():
             raise UsageError(
                 f"The other name {clip(other)!r} is given to {' and '.join(map(repr, names))}; give it to one tool."

@@ -56,8 +56,8 @@ class Tools(Sequence[Tool]):
     The constructor takes OpenAI tool dicts, bare `{name, description, parameters}` dicts, `input_schema` dicts,
     pydantic models, typed functions and `Tool`s. `marks` maps the names of tools to their marks: `dangerous`, `infer`,
     `aliases`, `names` and `free_text`. Unusable parts of a schema are left out, and `notes` lists them. If `strict`, a
-    schema that is invalid or would need I/O is a UsageError instead. Raises UsageError for a tool without a name, for a
-    name given twice, and for two tools that have the same other name.
+    schema that is invalid or would need I/O is a UsageError instead. Raises UsageError for a tool without a name, for
+    two tools with the same name, and for two tools that share one of their `names` (names that models use instead).
     """
 
     __slots__ = (

@@ -67,11 +67,12 @@ _LOOSE = JSONDecoder(strict=False, parse_int=_whole_number)
 
 
 def parse_json(data: str | bytes) -> Any:
-    """Parse strict JSON like `json.loads`, but faster. Raises the same ValueError and RecursionError.
+    """Parse strict JSON like `json.loads`, with the same ValueError and RecursionError, but faster.
 
-    pydantic's parser is tried first. It reads whatever it accepts exactly as Python's parser does, but rejects lone
-    surrogates, UTF-16 and more than 200 levels. Raises RecursionError for more than `MAX_LEVELS` levels, in every
-    version of Python and at every depth of the stack, because such values could be read but not written again.
+    pydantic's parser is tried first. What it accepts, it reads exactly as Python's parser would. What it rejects, such
+    as lone surrogates, UTF-16 and more than 200 levels, is then read by Python's parser. More than `MAX_LEVELS` levels
+    are a RecursionError in every version of Python and at every depth of the stack, because such values could be read
+    but not written again.
     """
     try:
         return from_json(data)

@@ -188,7 +188,11 @@ class React(Textual):
     result_openers = ("Observation:",)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a `Candidate` that reads the input after the labels in `head`, or labels without input."""
+        """Return a `Candidate` that reads the input after the labels in `head`.
+
+        If `head` is empty, the `Candidate` reads labels without input. If `head` is the label of a final answer, the
+        `Candidate` reads only that label.
+        """
         if not head:
             return _WithoutInputCandidate(options, evidence, definite=definite)
         if head.lstrip("*_").startswith("Final"):

@@ -69,9 +69,9 @@ class _Patterns(NamedTuple):
     tag: re.Pattern[str]
     """Matches a tag after a marker. Only the attribute that names the tool is allowed."""
     next: re.Pattern[str]
-    """Matches where the next token may begin.
+    """Finds the places where the next token may begin: a marker, or a `<`, because a tag may lack its marker.
 
-    That is at a marker, even if it is cut off, or at a `<`, because a tag may lack the marker before it.
+    A marker that is cut off at the end of the text is found too.
     """
 
 

@@ -108,7 +108,7 @@ class Tag(NamedTuple):
     kind: TagKind
     close: bool = False
     name: str | None = None
-    """The name of the tool or the parameter that the tag gives; for an element, its own name."""
+    """The name of the tool or parameter, as written in the tag; for the kind "element", the tag's own name."""
     empty: bool = False
     """Whether the tag is self-closing, as `<tag/>` is."""
     attributes: dict[str, str] = {}  # noqa: RUF012  never changed

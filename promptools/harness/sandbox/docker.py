@@ -144,7 +144,7 @@ def _path(levels: list[_Level], name: str) -> str:
 _GRACE = 5
 """Seconds until timeout(1) kills a command that ignores the signal to end."""
 _HOST_GRACE = 10.0
-"""Seconds, counted after `_GRACE`, until docker's local process is killed if the container does not answer."""
+"""Seconds from the end of `_GRACE` until the local docker process is killed, in case the container does not answer."""
 _KEEP_ALIVE = 'trap "exit 0" TERM; n=0; while [ $n -lt {minutes} ]; do sleep 60 & wait $!; n=$((n+1)); done'
 """The command that the container runs: a shell, not just `sleep`, because the first process has to reap orphans."""
 

@@ -31,7 +31,7 @@ class SideSummary:
     right: int
     """Number of cases that were entirely right in all repeats."""
     rate: Interval
-    """The mean, over all cases, of the share of the case that went right."""
+    """The mean, over all cases, of each case's share of right answers in its repeats."""
     requests: int
     seconds: float
     prompt_tokens: int
