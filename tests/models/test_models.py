@@ -132,7 +132,7 @@ def test_raw_mode_is_refused_where_the_template_has_no_tools(server, model):
     with client_of(server.base_url, RAW) as client:
         row = ask(client, model, DOZEN[0], RAW)
     assert row.outcome == "error"
-    assert "no_native_tools: the model's template does not show it the tools" in row.content
+    assert "the model's template does not show it the tools, so raw mode is not possible" in row.content
 
 
 @pytest.mark.parametrize("way", [way.name for way in (ALONE, AS_IT_COMES, RAW, PROMPT)])
