@@ -171,6 +171,16 @@ def test_an_answer_that_does_not_fit_is_better_than_an_error(front, streamed, fa
     assert text_of(front, seen, streamed=streamed) == PROSE
 
 
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("front", FRONTS)
+def test_what_the_model_is_told_of_the_form_is_not_its_answer(front, streamed):
+    body, how = asked(front, streamed=streamed)
+    prose = answered(PROSE, streamed=streamed)
+    told = play(body, [prose, answered(FITS, streamed=streamed)], **how).bodies[1]["messages"][-1]["content"]
+    seen = play(body, [prose, answered(told, streamed=streamed)], **how)
+    assert text_of(front, seen, streamed=streamed) == PROSE
+
+
 def test_values_are_converted_as_arguments_are():
     body, how = asked("chat")
     seen = play(body, [reply('{"sky": "grey", "n": "3"}')], **how)
