@@ -15,13 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 from promptools.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from promptools.types import Attempt, Reply
 
+DISTRIBUTION: Final = "promptools-compat"
+"""The name of the distribution; `promptools` is another project in the registry."""
 MAX_QUOTED = 200
 """Maximum number of characters of raw text that a message quotes."""
 
@@ -31,6 +34,34 @@ def clip(text: str, limit: int = MAX_QUOTED) -> str:
     if len(text) <= limit:
         return text
     return f"{text[:limit]}... ({len(text) - limit} more characters)"
+
+
+def install_command(extras: str) -> str:
+    """Return the command that installs `extras`, such as `batch,ray`.
+
+    If promptools was installed from a folder, such as a checkout, the command names this folder, because the registry
+    may not have this version. Do not send the command to clients of a proxy, since it may hold a path of this machine.
+    """
+    from shlex import quote
+
+    return f"pip install {quote(f'{_installed_from()}[{extras}]')}"
+
+
+@cache
+def _installed_from() -> str:
+    """Return the folder from which promptools was installed; the distribution's name if it was no folder."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from pathlib import Path
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        origin = distribution(DISTRIBUTION).read_text("direct_url.json")  # PEP 610; None if it came from a registry
+    except PackageNotFoundError:
+        return DISTRIBUTION
+    url = urlsplit(json.loads(origin)["url"] if origin else "")
+    folder = Path(unquote(url.path))
+    return str(folder) if url.scheme == "file" and folder.is_dir() else DISTRIBUTION
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

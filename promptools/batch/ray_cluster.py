@@ -28,7 +28,7 @@ from promptools.batch.offline import QUEUED_SHARE, EngineSettings, open_engine
 from promptools.batch.reparsing import CHUNK, ReparsedLine, read_replies, reparse_lines
 from promptools.batch.request_pool import AdaptiveLimit, FixedLimit, RequestPool
 from promptools.dialects.table_file import DialectTable
-from promptools.errors import PromptoolsError, UpstreamError, UsageError, clip, without_credentials
+from promptools.errors import PromptoolsError, UpstreamError, UsageError, clip, install_command, without_credentials
 from promptools.types import ModeName
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def import_ray() -> Any:
         import_module("ray.data")
         import_module("pyarrow")
     except ImportError:
-        raise UsageError("--ray needs Ray Data: pip install 'promptools-compat[batch,ray]'") from None
+        raise UsageError(f"--ray needs Ray Data: {install_command('batch,ray')}") from None
     return ray
 
 

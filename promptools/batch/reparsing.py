@@ -35,7 +35,7 @@ from promptools.dialects import using_own
 from promptools.dialects.own_dialects import GivenDialect, read_own
 from promptools.dialects.table_file import DialectTable
 from promptools.engine import parse
-from promptools.errors import PromptoolsError, UsageError, clip
+from promptools.errors import PromptoolsError, UsageError, clip, install_command
 from promptools.json_values import is_object
 from promptools.parsing.description import describe_reply
 from promptools.schema import Tools
@@ -258,7 +258,7 @@ def _polars() -> Any:
     try:
         return import_module("polars")
     except ImportError:
-        raise UsageError("Polars is not installed: pip install 'promptools-compat[polars]'") from None
+        raise UsageError(f"Polars is not installed: {install_command('polars')}") from None
 
 
 def _reparse_table(table: Any, dialects: Iterable[GivenDialect]) -> Any:

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
 from promptools.batch.answering import BatchAnswer, BatchRequest, LineProblem, TemporaryFailureError, failed_answer
-from promptools.errors import UpstreamError, UsageError, clip
+from promptools.errors import UpstreamError, UsageError, clip, install_command
 
 if TYPE_CHECKING:
     import tenacity
@@ -175,7 +175,7 @@ RecordAnswer: TypeAlias = Callable[[BatchAnswer], None]
 def require_tenacity() -> None:
     """Raise `UsageError` if tenacity is not installed."""
     if find_spec("tenacity") is None:
-        raise UsageError("a batch needs tenacity: pip install 'promptools-compat[batch]'")
+        raise UsageError(f"a batch needs tenacity: {install_command('batch')}")
 
 
 class RequestPool:

@@ -36,7 +36,7 @@ from promptools.cli.agent_setup import agent_toolsets, build_agent, instructions
 from promptools.cli.command_client import connect, connect_async, default_model, print_destination
 from promptools.cli.server_errors import describe_failure
 from promptools.cli.shared_arguments import open_sandbox
-from promptools.errors import PromptoolsError, UsageError
+from promptools.errors import PromptoolsError, UsageError, install_command
 from promptools.harness.agent import (
     Agent,
     CallEvent,
@@ -59,7 +59,7 @@ try:
     import acp
     from acp import schema
 except ImportError as error:
-    raise UsageError("--acp needs the extra: pip install 'promptools-compat[acp]'") from error
+    raise UsageError(f"--acp needs the extra: {install_command('acp')}") from error
 
 if TYPE_CHECKING:
     from promptools.harness.agent import RunEvent

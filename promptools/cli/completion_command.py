@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, install_command
 
 if TYPE_CHECKING:
     from promptools.cli.command_parser import CommandParser
@@ -38,4 +38,4 @@ def _load_library() -> ModuleType:
     try:
         return import_module("argcomplete")
     except ImportError as error:
-        raise UsageError("completion needs argcomplete: pip install 'promptools-compat[completion]'") from error
+        raise UsageError(f"completion needs argcomplete: {install_command('completion')}") from error

@@ -22,7 +22,7 @@ from promptools.cli.proxy_addresses import refuse_proxy
 from promptools.cli.server_errors import require_server
 from promptools.cli.shared_arguments import add_api_key, add_base_url, add_json, server_key
 from promptools.cli.terminal_output import print_json, print_progress, print_styled, printable
-from promptools.errors import UsageError, clip
+from promptools.errors import UsageError, clip, install_command
 from promptools.harness.agent.loop_effects import AccumulatedReply
 from promptools.lab import weather
 from promptools.lab.llamacpp_server import can_serve, check_gguf, serve, serve_file
@@ -273,7 +273,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--keep belongs to --model FILE: only then the demo has a server with a real model")
     if not arguments.base_url and not can_serve():
         print_progress(
-            "the demo's own server needs xllamacpp, gguf and numpy: pip install 'promptools-compat[demo]';"
+            f"the demo's own server needs xllamacpp, gguf and numpy: {install_command('demo')};"
             " where xllamacpp has no wheel, use a server of yours: promptools demo --base-url URL --model M"
         )
         return 1

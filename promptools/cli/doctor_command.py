@@ -24,14 +24,13 @@ from promptools.cli.shared_arguments import (
 )
 from promptools.cli.synchronous_exchange import run_exchange
 from promptools.cli.terminal_output import print_json, print_styled, print_table
-from promptools.errors import UpstreamError, UsageError
+from promptools.errors import DISTRIBUTION, UpstreamError, UsageError, install_command
 from promptools.masking import mask_url
 from promptools.profiles import Config, UntrustedConfig, load_builtin
 from promptools.profiles.config_reach import shown_text
 from promptools.transport import Session
 from promptools.transport.http_library import split_credentials
 
-DISTRIBUTION: Final = "promptools-compat"
 _REQUIREMENT: Final = re.compile(
     r"(?P<name>[\w.-]+)(?:\[(?P<extras>[^]]*)\])?[^;]*(?:;.*extra == ['\"](?P<extra>[\w-]+)['\"])?"
 )
@@ -109,8 +108,7 @@ def _shown_extras(extras: Rows) -> Rows:
     names = {here: [extra for extra, state in extras if (state == _INSTALLED) is here] for here in (True, False)}
     rows: Rows = [("installed", ", ".join(names[True]) or "none")]
     if names[False]:
-        how = f"pip install '{DISTRIBUTION}[NAME]'"
-        rows.append(("not installed", f"{', '.join(names[False])}; if you need one: {how}"))
+        rows.append(("not installed", f"{', '.join(names[False])}; if you need one: {install_command('NAME')}"))
     return rows
 
 
@@ -118,7 +116,7 @@ def _state(extra: str, names: list[str]) -> str:
     missing = [name for name in dict.fromkeys(names) if _version(name) is None]
     if not missing:
         return _INSTALLED
-    return f"not installed ({', '.join(missing)}): pip install '{DISTRIBUTION}[{extra}]'"
+    return f"not installed ({', '.join(missing)}): {install_command(extra)}"
 
 
 def _requirements() -> list[tuple[str, str | None, list[str]]]:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from promptools.cli.shared_arguments import add_json
 from promptools.cli.terminal_output import print_json, print_styled, print_table
-from promptools.errors import UsageError
+from promptools.errors import UsageError, install_command
 from promptools.harmony.bpe_vocabulary import (
     CACHE_VARIABLE,
     FILE_NAME,
@@ -76,7 +76,7 @@ def _advice(first: _Location | None, vocabulary: _Location | None, *, library: b
     else:
         yield f"There is none: get it from {FILE_URL} and run {INSTALL_COMMAND!r}."
     if not library:
-        yield "Token ids need openai-harmony as well: pip install 'promptools-compat[harmony]'."
+        yield f"Token ids need openai-harmony as well: {install_command('harmony')}."
 
 
 def _install(source: Path) -> None:

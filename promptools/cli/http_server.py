@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from promptools.cli.shared_arguments import read_config
-from promptools.errors import UsageError
+from promptools.errors import UsageError, install_command
 from promptools.log import log
 from promptools.proxy import Extension
 from promptools.proxy.admission import MAX_HEADER_BYTES
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 try:
     import uvicorn
 except ImportError as error:
-    raise UsageError("serving needs uvicorn: pip install 'promptools-compat[server]'") from error
+    raise UsageError(f"serving needs uvicorn: {install_command('server')}") from error
 
 
 DRAIN_SECONDS = 30.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, install_command
 from promptools.lab.script import ScriptedReply, SpecialTokens
 from promptools.lab.scripted_model import CONTEXT, write_model
 from promptools.lab.server_process import Server, cache_folder, start_server
@@ -55,9 +55,7 @@ def serve(
     and `UpstreamError` if the server does not come up.
     """
     if not can_serve():
-        raise UsageError(
-            "running llama.cpp here needs xllamacpp, gguf and numpy: pip install 'promptools-compat[demo]'"
-        )
+        raise UsageError(f"running llama.cpp here needs xllamacpp, gguf and numpy: {install_command('demo')}")
     folder = folder or cache_folder() / "lab"
     path = template if isinstance(template, Path) else TEMPLATES / f"{template}.jinja"
     settings = {
@@ -89,7 +87,7 @@ def serve_file(
     """
     check_gguf(path)
     if importlib.util.find_spec("xllamacpp") is None:
-        raise UsageError("running llama.cpp here needs xllamacpp: pip install 'promptools-compat[demo]'")
+        raise UsageError(f"running llama.cpp here needs xllamacpp: {install_command('demo')}")
     settings = {
         "model": str(path.resolve()),
         "name": name or path.stem,

@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, install_command
 from promptools.lab.script import (
     BLANK,
     ENDS,
@@ -456,9 +456,7 @@ def _write(
     try:
         import gguf
     except ImportError as error:
-        raise UsageError(
-            "writing a scripted model needs gguf and numpy: pip install 'promptools-compat[demo]'"
-        ) from error
+        raise UsageError(f"writing a scripted model needs gguf and numpy: {install_command('demo')}") from error
 
     writer = gguf.GGUFWriter(path, "llama")
     _add_architecture(writer, weights)

@@ -18,7 +18,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptools.errors import UsageError, clip
+from promptools.errors import UsageError, clip, install_command
 from promptools.exchange.response_store import owner_of, owner_of_keys
 from promptools.masking import KEY_FIELDS as _KEY_FIELDS
 from promptools.masking import key_in
@@ -346,7 +346,7 @@ def with_cors(app: Callable[[Scope, Receive, Send], Awaitable[None]], origins: l
     try:
         from starlette.middleware.cors import CORSMiddleware
     except ImportError as error:
-        raise UsageError("CORS needs Starlette: pip install 'promptools-compat[server]'") from error
+        raise UsageError(f"CORS needs Starlette: {install_command('server')}") from error
 
     async def without_servers_fields(scope: Scope, receive: Receive, send: Send) -> None:
         async def filtered(message: Message) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, install_command
 from promptools.exchange.client_api import CHAT_API
 from promptools.log import log
 from promptools.proxy.asgi import RefusedError, send_refusal
@@ -121,9 +121,7 @@ class ExtensionRoutes:
             try:
                 from starlette.applications import Starlette
             except ImportError as error:
-                raise UsageError(
-                    "pages of the proxy need Starlette: pip install 'promptools-compat[server]'"
-                ) from error
+                raise UsageError(f"pages of the proxy need Starlette: {install_command('server')}") from error
             self._app = Starlette(
                 routes=[route for extension in self._extensions for route in extension.routes(self._proxy)]
             )

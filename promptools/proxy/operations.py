@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 from anyio import to_thread
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, install_command
 from promptools.exchange import Observer
 from promptools.proxy.access import AccessControl, ApiKey
 from promptools.proxy.extension import Extension
@@ -192,7 +192,7 @@ def _otlp_provider() -> Any:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise UsageError("--otel needs OpenTelemetry: pip install 'promptools-compat[otel]'") from error
+        raise UsageError(f"--otel needs OpenTelemetry: {install_command('otel')}") from error
     name = {} if "OTEL_SERVICE_NAME" in os.environ else {SERVICE_NAME_KEY: SERVICE_NAME}
     provider = TracerProvider(resource=Resource.create(name))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

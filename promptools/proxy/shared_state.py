@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import anyio
 
-from promptools.errors import UsageError, without_credentials
+from promptools.errors import UsageError, install_command, without_credentials
 from promptools.exchange.response_store import MAX_BYTES
 from promptools.exchange.responses_api import STORED_ROUTE
 from promptools.fallback.breaker import BreakerKey
@@ -62,7 +62,7 @@ class RedisConnection:
             from redis.backoff import NoBackoff
             from redis.exceptions import RedisError
         except ImportError as error:
-            raise UsageError("redis_url needs Redis' client: pip install 'promptools-compat[redis]'") from error
+            raise UsageError(f"redis_url needs Redis' client: {install_command('redis')}") from error
         self._shown = without_credentials(url)
         self._errors = (RedisError, OSError, TimeoutError)
         options: dict[str, Any] = {"decode_responses": True, "retry": Retry(NoBackoff(), 0)}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, install_command
 from promptools.telemetry.exchange_summary import ExchangeFollower
 
 if TYPE_CHECKING:
@@ -197,5 +197,5 @@ def _library() -> Any:
     try:
         import prometheus_client
     except ImportError as error:
-        raise UsageError("metrics need prometheus-client: pip install 'promptools-compat[server]'") from error
+        raise UsageError(f"metrics need prometheus-client: {install_command('server')}") from error
     return prometheus_client

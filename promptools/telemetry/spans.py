@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, install_command
 from promptools.exchange.state import DEFAULT_PORTS
 from promptools.telemetry.exchange_summary import ExchangeFollower
 from promptools.types import ANSWERED
@@ -64,7 +64,7 @@ class Spans(ExchangeFollower):
             from opentelemetry import context, trace
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError as error:
-            raise UsageError("spans need OpenTelemetry: pip install 'promptools-compat[otel]'") from error
+            raise UsageError(f"spans need OpenTelemetry: {install_command('otel')}") from error
         self._trace = trace
         self._current_context = context.get_current
         self._propagator = TraceContextTextMapPropagator()

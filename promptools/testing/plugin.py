@@ -26,7 +26,9 @@ def scripted_server() -> Iterator[ScriptedServer]:
 def reply_snapshot(request: pytest.FixtureRequest) -> Any:
     """Compare with a snapshot: `assert reply == reply_snapshot`; needs syrupy, which the extra `testing` installs."""
     if not request.config.pluginmanager.has_plugin("syrupy"):
-        pytest.fail("reply_snapshot needs syrupy: pip install 'promptools-compat[testing]'", pytrace=False)
+        from promptools.errors import install_command
+
+        pytest.fail(f"reply_snapshot needs syrupy: {install_command('testing')}", pytrace=False)
     from promptools.testing.snapshots import ReplySnapshotExtension
 
     return request.getfixturevalue("snapshot").use_extension(ReplySnapshotExtension)

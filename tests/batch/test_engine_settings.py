@@ -13,7 +13,7 @@ from starlette.routing import Route
 from promptools.batch import offline
 from promptools.batch.offline import EngineSettings, engine_transport_class, read_engine_arguments
 from promptools.cli import main
-from promptools.errors import UsageError
+from promptools.errors import UsageError, install_command
 from promptools.transport import installed_library
 
 
@@ -77,7 +77,7 @@ def batch(tmp_path, monkeypatch, capsys):
         (["--engine", "vllm", "--model", "m", "--base-url", "http://h"], "--base-url names a server"),
         (["--engine", "vllm", "--model", "m", "--api-key", "secret"], "--api-key names a server"),
         (["--engine", "vllm", "--model", "m", "--mode", "native"], "native mode needs vLLM's own parser of calls"),
-        (["--engine", "vllm", "--model", "m"], "pip install 'promptools-compat[vllm]'"),
+        (["--engine", "vllm", "--model", "m"], install_command("vllm")),
     ],
 )
 def test_arguments_that_contradict_each_other(batch, monkeypatch, words, message):

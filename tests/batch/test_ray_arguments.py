@@ -14,7 +14,7 @@ from promptools.batch.offline import EngineSettings
 from promptools.batch.ray_cluster import AnsweringActor, EngineActorSettings, ServerActorSettings, chunk_plan
 from promptools.cli import main
 from promptools.client import OpenAI
-from promptools.errors import PromptoolsError, UsageError
+from promptools.errors import PromptoolsError, UsageError, install_command
 from promptools.profiles import load_config
 
 KEY = "sk-4711"
@@ -53,7 +53,7 @@ def test_processes_here_are_not_for_a_cluster(source, capsys):
 @pytest.mark.parametrize("command", [["reparse"], ["batch", "--base-url", "http://localhost:9/v1"]])
 def test_ray_is_not_installed(source, capsys, command):
     assert main([*command, source, "out.jsonl", "--ray"]) == 2
-    assert "pip install 'promptools-compat[batch,ray]'" in capsys.readouterr().err
+    assert install_command("batch,ray") in capsys.readouterr().err
 
 
 def test_settings_of_an_actor_are_those_of_this_process(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from promptools.cli import main
+from promptools.errors import install_command
 
 ANSWERS = """
 import argcomplete, io, json, os, sys
@@ -83,7 +84,7 @@ def test_bash_completes_by_its_lines():
 def test_without_the_library_the_error_says_how_to_get_it(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "argcomplete", None)
     assert main(["completion", "bash"]) == 2
-    told = "promptools completion: completion needs argcomplete: pip install 'promptools-compat[completion]'\n"
+    told = f"promptools completion: completion needs argcomplete: {install_command('completion')}\n"
     assert capsys.readouterr().err == told
     monkeypatch.setenv("_ARGCOMPLETE", "1")
     assert main([]) == 2  # a line of the shell that was left in a file

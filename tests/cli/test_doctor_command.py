@@ -6,6 +6,7 @@ import pytest
 from upstream import running
 
 from promptools.cli import doctor_command, main
+from promptools.errors import install_command
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +108,7 @@ def test_what_is_installed_and_what_is_missing(monkeypatch, capsys):
     versions = {row["package"]: row["version"] for row in told["installed"]}
     assert (versions["openai"], versions["ollama"]) == ("3.1", "missing")
     assert {row["extra"]: row["state"] for row in told["extras"]} == {
-        "demo": "not installed (gguf): pip install 'promptools-compat[demo]'",
+        "demo": f"not installed (gguf): {install_command('demo')}",
         "server": "installed",
     }
     assert main(["doctor"]) == 1
@@ -115,4 +116,4 @@ def test_what_is_installed_and_what_is_missing(monkeypatch, capsys):
     assert [line for line in shown.splitlines() if "demo" in line] == [
         line for line in shown.splitlines() if "not installed" in line
     ]
-    assert "demo; if you need one: pip install 'promptools-compat[NAME]'" in shown
+    assert f"demo; if you need one: {install_command('NAME')}" in " ".join(shown.split())

@@ -8,6 +8,7 @@ import oracle
 import pytest
 
 from promptools.cli import main
+from promptools.errors import install_command
 from promptools.harmony import bpe_vocabulary
 
 OURS = Path(".cache/promptools/harmony") / bpe_vocabulary.FILE_NAME
@@ -82,7 +83,7 @@ def test_without_the_library_that_is_told(capsys, home, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     status, out, _ = run(capsys)
     assert status == 1
-    assert "pip install 'promptools-compat[harmony]'" in out
+    assert install_command("harmony") in out
 
 
 def test_another_file_is_not_kept(capsys, home):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from promptools.errors import UsageError, clip
+from promptools.errors import UsageError, clip, install_command
 from promptools.harness.discovery.findings import Findings, ParameterFinding, ToolFinding
 from promptools.harness.discovery.samples import well_formed
 from promptools.harness.evaluation.intervals import Interval
@@ -136,7 +136,7 @@ def can_draw() -> bool:
 def require_matplotlib() -> None:
     """Raise `UsageError` if matplotlib is not installed."""
     if not can_draw():
-        raise UsageError("plots need matplotlib: pip install 'promptools-compat[discover]'")
+        raise UsageError(f"plots need matplotlib: {install_command('discover')}")
 
 
 def draw_plots(findings: Findings, folder: Path) -> list[str]:

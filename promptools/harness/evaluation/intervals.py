@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, install_command
 
 if TYPE_CHECKING:
     import numpy as np
@@ -167,7 +167,7 @@ def _bounded(rate: float, trials: int, confidence: float = CONFIDENCE) -> Interv
 def require_numpy() -> None:
     """Raise `UsageError` if numpy is not installed."""
     if importlib.util.find_spec("numpy") is None:
-        raise UsageError("the 95 % intervals of the results need numpy: pip install 'promptools-compat[evaluation]'")
+        raise UsageError(f"the 95 % intervals of the results need numpy: {install_command('evaluation')}")
 
 
 def _generator(seed: int) -> np.random.Generator:

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from promptools.errors import PromptoolsError, UsageError, clip
+from promptools.errors import PromptoolsError, UsageError, clip, install_command
 from promptools.harness.agent import Agent, trajectory
 from promptools.harness.evaluation.agent_solver import FinishedRun, OverflowRetries, run_to_end
 from promptools.harness.evaluation.intervals import Interval
@@ -248,7 +248,7 @@ def grading_arguments(instances: Path, workers: int) -> list[str]:
 def require_swebench() -> None:
     """Raise `UsageError` if `swebench` is not installed."""
     if importlib.util.find_spec("swebench") is None:
-        raise UsageError("grading needs swebench: pip install 'promptools-compat[swe]'")
+        raise UsageError(f"grading needs swebench: {install_command('swe')}")
 
 
 def grade(folder: Path, instances: Path, predicted: Mapping[str, Mapping[str, str]], model: str, workers: int) -> Path:

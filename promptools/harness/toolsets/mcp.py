@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeGuard, cast
 import anyio
 from anyio.from_thread import start_blocking_portal
 
-from promptools.errors import PromptoolsError, UsageError, clip, without_credentials
+from promptools.errors import PromptoolsError, UsageError, clip, install_command, without_credentials
 from promptools.harness.sandbox.processes import shorten
 from promptools.harness.toolsets.agent_tool import AgentTool, ToolOutput, Toolset, ToolTimeoutError, image_part
 from promptools.types import Tool
@@ -246,7 +246,7 @@ class McpServers:
         try:
             import_module("mcp.client.client")  # this module exists since version 2
         except ImportError as error:
-            raise UsageError("MCP servers need the extra: pip install 'promptools-compat[mcp]'") from error
+            raise UsageError(f"MCP servers need the extra: {install_command('mcp')}") from error
         try:
             portal = self._stack.enter_context(start_blocking_portal())
             return self._connect(portal, self._stack)

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from promptools.errors import UsageError
+from promptools.errors import UsageError, install_command
 from promptools.harness.evaluation.intervals import (
     Interval,
     difference_interval,
@@ -174,4 +174,4 @@ def test_without_numpy_the_extra_is_named():
         "from promptools.harness.evaluation.intervals import rate_interval; rate_interval(1, 2)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "pip install 'promptools-compat[evaluation]'" in done.stderr
+    assert install_command("evaluation") in done.stderr
