@@ -262,13 +262,15 @@ class RetryLoop:
         """Return whether a failed reply offers the client less than the last failed reply that could be shown.
 
         It offers less in two cases: it has no calls, but the earlier reply has some; or it has neither calls nor text,
-        but the earlier reply has text.
+        but the earlier reply has text. A reply that has only reasoning may be complete, so the second case leaves out
+        those that are `swallowed`.
         """
         earlier = self._last_presentable.get(index)
         if earlier is None or earlier.verdict is None or failure.verdict is None:
             return False
         before, now = earlier.verdict.reply, failure.verdict.reply
-        return not now.calls and bool(before.calls or (before.content.strip() and not now.content.strip()))
+        loses_text = failure.kind != "swallowed" and bool(before.content.strip()) and not now.content.strip()
+        return not now.calls and (bool(before.calls) or loses_text)
 
     def _note_lost_calls(self, request: ToolRequest, reply: Reply) -> Reply:
         """Note in the trace and the log that calls from the server are returned as text, without quoting the model."""

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import sys
 
 import fsspec
@@ -10,7 +11,7 @@ import pytest
 from promptools.batch import files
 from promptools.batch.files import check_name, errors_path, exists, read_lines, remove, write_lines
 from promptools.batch.input_survey import survey_input
-from promptools.errors import PromptoolsError, UsageError
+from promptools.errors import PromptoolsError, UsageError, install_command
 
 
 def test_lines_and_their_numbers(tmp_path):
@@ -106,7 +107,7 @@ def test_without_fsspec(tmp_path, monkeypatch):
     write_lines(str(tmp_path / "out.jsonl"), [b"one\n"])
     check_name("in.jsonl")
     for path in ("in.jsonl.gz", "s3://bucket/in.jsonl"):
-        with pytest.raises(UsageError, match=r"needs fsspec: pip install 'promptools-compat\[batch\]'"):
+        with pytest.raises(UsageError, match=re.escape(f"needs fsspec: {install_command('batch')}")):
             check_name(path)
 
 

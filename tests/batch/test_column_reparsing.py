@@ -12,7 +12,7 @@ import pytest
 from promptools.batch import batch_schema, reparse_columns, reparse_series, reparsed_dtype, reparsed_schema
 from promptools.batch.columns import REPLY_COLUMNS, REQUEST_COLUMNS, reparsed_file_schema
 from promptools.batch.reparsing import reparse_line
-from promptools.errors import UsageError
+from promptools.errors import UsageError, install_command
 
 TOOLS = [
     {"name": "get_weather", "parameters": {"type": "object", "properties": {"days": {"type": "integer"}}}},
@@ -114,7 +114,7 @@ def test_without_packages(monkeypatch):
     with pytest.raises(UsageError, match="Polars is not installed"):
         reparse_series(None)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UsageError, match=r"need pyarrow: pip install 'promptools-compat\[parquet\]'"):
+    with pytest.raises(UsageError, match=re.escape(f"need pyarrow: {install_command('parquet')}")):
         reparse_columns({"text": ["hi"]})
 
 

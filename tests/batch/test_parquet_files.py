@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from promptools.batch import files as parquet_files
 from promptools.batch.columns import REPLY_COLUMNS, REQUEST_COLUMNS, reparsed_file_schema
 from promptools.batch.files import check_name, exists, read_column, read_input, read_lines, write_rows
-from promptools.errors import PromptoolsError, UsageError
+from promptools.errors import PromptoolsError, UsageError, install_command
 
 DAYS = pa.struct([("at", pa.date32())])
 REQUEST = {"custom_id": ["a"], "url": ["/v1/chat/completions"]}
@@ -145,7 +146,7 @@ def test_names(monkeypatch):
     with pytest.raises(UsageError, match="has rows and no lines"):
         list(read_lines("in.parquet"))
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(UsageError, match=r"need pyarrow: pip install 'promptools-compat\[parquet\]'"):
+    with pytest.raises(UsageError, match=re.escape(f"need pyarrow: {install_command('parquet')}")):
         check_name("in.parquet")
 
 

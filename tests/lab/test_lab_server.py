@@ -1,10 +1,11 @@
 import os
+import re
 import sys
 import time
 
 import pytest
 
-from promptools.errors import UpstreamError, UsageError
+from promptools.errors import UpstreamError, UsageError, install_command
 from promptools.lab import llamacpp_server
 from promptools.lab.script import ScriptedReply
 from promptools.lab.server_process import cache_folder, start_server
@@ -80,7 +81,7 @@ def test_the_cache_folder_is_told_by_the_environment(monkeypatch, tmp_path):
 
 def test_without_xllamacpp_it_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(llamacpp_server, "can_serve", lambda: False)
-    with pytest.raises(UsageError, match=r"pip install 'promptools-compat\[demo\]'"):
+    with pytest.raises(UsageError, match=re.escape(install_command("demo"))):
         llamacpp_server.serve([ScriptedReply("a", "bc")], folder=tmp_path)
 
 
@@ -97,7 +98,7 @@ def test_without_xllamacpp_a_file_cannot_be_served_either(monkeypatch, tmp_path)
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"needs xllamacpp: pip install 'promptools-compat\[demo\]'"):
+    with pytest.raises(UsageError, match=re.escape(f"needs xllamacpp: {install_command('demo')}")):
         llamacpp_server.serve_file(path)
 
 

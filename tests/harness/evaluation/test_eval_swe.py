@@ -21,7 +21,7 @@ from upstream import running
 
 from promptools.cli import main
 from promptools.cli.benchmark_run import make_agent
-from promptools.errors import UsageError
+from promptools.errors import UsageError, install_command
 from promptools.harness.agent import Agent, RunLimits
 from promptools.harness.evaluation.swe import (
     PREDICTIONS,
@@ -402,7 +402,7 @@ def test_the_papers_harness_has_one_limit():
 
 @pytest.mark.skipif(importlib.util.find_spec("swebench") is not None, reason="swebench is installed here")
 def test_without_swebench():
-    with pytest.raises(UsageError, match=r"pip install 'promptools-compat\[swe\]'"):
+    with pytest.raises(UsageError, match=re.escape(install_command("swe"))):
         require_swebench()
 
 
