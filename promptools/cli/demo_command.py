@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -278,7 +279,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return 1
     scenarios = _own_server(arguments) if arguments.base_url else _model_in_file(path) if path else _scripted()
-    with scenarios as held:
+    with _unwinding_on_sigterm(), scenarios as held:
         slow = path is not None or bool(arguments.base_url)  # only the scripted models answer at once
         seen = [*_run_all(held, show=not arguments.json, announce=slow)]
         if arguments.json:
@@ -291,6 +292,16 @@ def run(arguments: argparse.Namespace) -> int:
     elif not arguments.json:
         print_styled([(f"\ntry: promptools serve --base-url {arguments.base_url or EXAMPLE_URL} --inspect", "bold")])
     return 1 if wrong else 0
+
+
+@contextlib.contextmanager
+def _unwinding_on_sigterm() -> Generator[None]:
+    """Raise `SystemExit` on SIGTERM, so that the demo ends its servers; its proxy would otherwise outlive it."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _keep_running(direct: Scenario, through: Scenario) -> None:

@@ -113,7 +113,10 @@ def _verify(arguments: argparse.Namespace) -> int:
                     progress=_describe(show),
                 )
     if not rows:
-        raise UpstreamError("no case was finished in time: give more --minutes")
+        raise UpstreamError(
+            f"no case was finished in {_in_minutes(arguments.minutes)}: give more --minutes (a model on a CPU needs ten"
+            " or more), or fewer --scenarios"
+        )
     finished = [*Counter(row.case for row in rows).values()].count(arguments.repeats)
     if finished < len(planned.cases):
         print_progress(f"the time was over after {finished} of {len(planned.cases)} planned cases: give more --minutes")
@@ -202,6 +205,10 @@ def _require_consent(arguments: argparse.Namespace) -> None:
         raise UsageError("the run would first ask whether to continue: add --yes")
 
 
+def _in_minutes(number: float) -> str:
+    return f"{number:g} minute{'' if number == 1 else 's'}"
+
+
 def _ask_to_go_on(arguments: argparse.Namespace, planned: Plan, about: dict[str, Any]) -> None:
     """Announce the cost of the run, and ask the user whether to continue; raise `UsageError` if the user declines.
 
@@ -217,7 +224,7 @@ def _ask_to_go_on(arguments: argparse.Namespace, planned: Plan, about: dict[str,
     )
     if planned.left_out:
         total = planned.left_out + len(planned.cases)
-        print_progress(f"{len(planned.cases)} of {total} cases fit into {arguments.minutes:g} minutes")
+        print_progress(f"{len(planned.cases)} of {total} cases fit into {_in_minutes(arguments.minutes)}")
     if arguments.yes:
         return
     print("go on? [Y/n] ", end="", file=sys.stderr, flush=True)

@@ -2,6 +2,9 @@
 
 import io
 import re
+import signal
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 
@@ -195,3 +198,22 @@ def test_the_servers_of_a_model_run_until_ctrl_c(monkeypatch, capsys, tmp_path):
 def test_only_a_model_in_a_file_has_servers_to_keep(capsys):
     assert main(["demo", "--keep"]) == 2
     assert "--keep belongs to --model FILE" in capsys.readouterr().err
+
+
+KEPT = """
+from promptools.cli import demo_command
+with demo_command._unwinding_on_sigterm(), demo_command._proxy("--base-url", "http://127.0.0.1:9/v1") as url:
+    print(url, flush=True)
+    demo_command._wait()
+"""
+
+
+def test_sigterm_ends_the_proxy_of_the_demo_too():
+    with subprocess.Popen([sys.executable, "-c", KEPT], stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        url = demo.stdout.readline().strip()
+        assert httpx.get(f"{url.removesuffix('/v1')}/healthz").status_code == 200
+        demo.send_signal(signal.SIGTERM)
+        assert demo.wait(60) == 128 + signal.SIGTERM
+    with pytest.raises(httpx.ConnectError):  # the proxy's process was waited for
+        httpx.get(f"{url.removesuffix('/v1')}/healthz")
