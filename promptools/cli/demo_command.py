@@ -297,7 +297,11 @@ def run(arguments: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _unwinding_on_sigterm() -> Generator[None]:
     """Raise `SystemExit` on SIGTERM, so that the demo ends its servers; its proxy would otherwise outlive it."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+    def end(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
