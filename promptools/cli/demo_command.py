@@ -392,7 +392,7 @@ def _own_server(arguments: argparse.Namespace) -> Generator[list[Scenario]]:
     """Yield the scenarios with a model on the user's own server."""
     require_server(arguments.base_url)
     key = server_key(arguments)
-    refuse_proxy(arguments.base_url, f"Bearer {key}" if key else None)
+    refuse_proxy(arguments.base_url, key)
     kind = ["--provider", arguments.provider] if arguments.provider else []
     with _proxy("--base-url", arguments.base_url, *kind) as proxy:
         title = f"your server alone, with {arguments.model}"

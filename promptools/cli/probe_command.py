@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     key = server_key(arguments)
     require_server(url)
     authorization = basic or (f"Bearer {key}" if key else None)
-    refuse_proxy(url, authorization)
+    refuse_proxy(named_url(arguments), key)
     detections = DetectionCache()
     with Prober(url, authorization, timeout=arguments.timeout, detections=detections) as prober:
         model = arguments.model or prober.find_model()

@@ -34,25 +34,27 @@ def refuse_itself(proxy: Proxy, listener: socket.socket) -> None:
             )
 
 
-def refuse_proxy(base_url: str, authorization: str | None) -> None:
+def refuse_proxy(base_url: str, key: str | None) -> None:
     """Raise `UsageError` if a promptools proxy answers at a base URL.
 
     Commands that find out what a server does by itself call this first, since otherwise they would attribute to the
     server what the proxy does. All responses of a proxy have `PROXY_FIELD`, even refusals. If nothing answers, nothing
     is raised, because the command's next request fails and shows the reason.
     """
+    from promptools.profiles.server_detection import MODELS_PATH
     from promptools.proxy.in_flight import PROXY_FIELD
     from promptools.transport import installed_library
     from promptools.transport.http_library import split_credentials
 
     url, basic = split_credentials(base_url.rstrip("/"))
-    sent = basic or authorization
-    headers = {"accept": "application/json", "user-agent": "promptools", **({"authorization": sent} if sent else {})}
+    headers = {"accept": "application/json", "user-agent": "promptools"}
+    if authorization := basic or (f"Bearer {key}" if key else None):
+        headers["authorization"] = authorization
     library = installed_library().module
     try:
         with (
             library.Client(timeout=_WAIT_SECONDS, follow_redirects=False) as http,
-            http.stream("GET", f"{url}/models", headers=headers) as response,
+            http.stream("GET", f"{url}{MODELS_PATH}", headers=headers) as response,
         ):
             is_proxy = PROXY_FIELD.decode() in response.headers
     except library.HTTPError:

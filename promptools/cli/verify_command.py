@@ -86,7 +86,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
     chosen = cases(_scenarios(arguments.scenarios))
     with connect(arguments) as client:
-        refuse_proxy(str(client.base_url), f"Bearer {client.api_key}")
+        refuse_proxy(str(client.base_url), client.api_key)
         model = choose_model(arguments, client)
         about = _about(arguments, client, model, suite_digest())
         askers = _askers(arguments, client, model)
