@@ -258,6 +258,7 @@ def test_a_driver_that_is_killed(ray_python, nodes, folder, servers):
     assert contents(folder / "out.jsonl") == {f"r{number}": f"echo number {number}" for number in range(requests)}
     # What is recorded is not sent again; all else at most once more, however far the actors were ahead of the log
     times = Counter(text for server in servers for text, _ in server.seen)
+    assert len(times) == requests
     assert {times[text] for text in kept} == {1}
     assert set(times.values()) <= {1, 2}
 
