@@ -127,6 +127,7 @@ def load_encoding() -> Any:
     try:
         library = import_module("openai_harmony")
     except ImportError:
+        # not `install_command`: clients of a proxy may get this error
         raise UsageError(
             "Token ids need openai-harmony, which is not installed: pip install 'promptools-compat[harmony]'. "
             "The text of a conversation needs nothing."

@@ -221,6 +221,7 @@ def _environment(*, bounded: bool = False) -> jinja2.Environment:
 
         from promptools.modes.bounded_template import BoundedEnvironment
     except ImportError as error:
+        # not `install_command`: clients of a proxy may get this error
         raise UsageError("chat_template needs Jinja2: pip install 'promptools-compat[raw]'") from error
     kind: type[jinja2.Environment] = BoundedEnvironment if bounded else ImmutableSandboxedEnvironment
     environment = kind(
